@@ -5,7 +5,6 @@ companion, is a real process here, which the plugin reaches through the API serv
 """
 
 import asyncio
-import hashlib
 import json
 import shutil
 import sys
@@ -35,7 +34,7 @@ __all__ = ["Gated", "Person", "SyncPods", "digest_of", "report_of"]
 
 async def digest_of(tree: Path) -> str:
     """The revision of a directory."""
-    return f"sha256:{hashlib.sha256((await hashed(scan(tree))).manifest()).hexdigest()}"
+    return f"sha256:{(await hashed(scan(tree))).name}"
 
 
 async def report_of(tree: Path) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torchctl.client.errors import UsageError
 from torchctl.client.tree import LocalFile, Tree, look
@@ -27,10 +28,15 @@ class Content:
     def __repr__(self) -> str:
         return f"<Content of {self.tree!r}>"
 
+    @cached_property
     def manifest(self) -> bytes:
-        """Return the manifest, whose own SHA-256 names the tree."""
         pairs = zip(self.tree.members, self.sha256, strict=True)
         return b"".join(line(Entry(local.member, sha256)) for local, sha256 in pairs)
+
+    @cached_property
+    def name(self) -> str:
+        """The SHA-256 of the manifest, which names the tree, in hexadecimal digits."""
+        return hashlib.sha256(self.manifest).hexdigest()
 
 
 def hash_files(tree: Tree, numbers: Sequence[int]) -> list[bytes]:
@@ -70,7 +76,7 @@ def _sha256(tree: Tree, local: LocalFile) -> bytes:
 
 
 def _file(tree: Tree, local: LocalFile, start: int) -> Iterator[bytes]:
-    left = local.member.size - start
+    at, end = start, local.member.size
     try:
         descriptor = open_member(tree.root, local.member)
     except WorkspaceError as error:
@@ -78,13 +84,11 @@ def _file(tree: Tree, local: LocalFile, start: int) -> Iterator[bytes]:
     try:
         if look(os.fstat(descriptor)) != local.seen:
             raise _changed(local)
-        if start:
-            os.lseek(descriptor, start, os.SEEK_SET)
-        while left:
-            chunk = os.read(descriptor, min(CHUNK, left))
+        while at < end:
+            chunk = os.pread(descriptor, min(CHUNK, end - at), at)
             if not chunk:
                 raise _changed(local)
-            left -= len(chunk)
+            at += len(chunk)
             yield chunk
     except OSError as error:
         raise UsageError(f"cannot read {show(local.member.path)}: {error.strerror}") from None

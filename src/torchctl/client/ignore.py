@@ -42,11 +42,9 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
 
 _SAMPLES = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"})
 _REASONS = {name: why for why, names in DEFAULTS.items() for name in names}
-_PATTERNS = [
-    (re.compile(fnmatch.translate(name)), why)
-    for name, why in _REASONS.items()
-    if "*" in name and not re.fullmatch(r"\*\.\w+", name)  # such an ending is looked up
-]
+_WILD = [name for name in _REASONS if "*" in name and not re.fullmatch(r"\*\.\w+", name)]
+"""Patterns that need more than to look up a name, or its ending."""
+_ANY_WILD = re.compile("|".join(f"({fnmatch.translate(name)})" for name in _WILD))
 _SIGNS = ("pyvenv.cfg", "conda-meta")
 
 
@@ -119,7 +117,10 @@ def _named(name: str) -> str:
     """Return why a name is left out; by look-up where that is enough, because there are many names."""
     _, dot, ending = name.rpartition(".")
     why = _REASONS.get(name) or (dot and _REASONS.get(f"*.{ending}"))
-    return why or next((why for pattern, why in _PATTERNS if pattern.match(name)), "")
+    if why:
+        return why
+    wild = _ANY_WILD.match(name)
+    return _REASONS[_WILD[wild.lastindex - 1]] if wild and wild.lastindex else ""
 
 
 def _layer(directory: Path, prefix: str, name: str) -> _Layer | None:

@@ -3,14 +3,14 @@
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from torchctl.client.errors import UsageError
 from torchctl.client.ignore import OWN, Rules
-from torchctl.workspace.core import RESERVED, Limits, Member, kind_of, link_stays_inside, parts_of, show
+from torchctl.workspace.core import RESERVED, Limits, Member, check_length, kind_of, link_stays_inside, show
 from torchctl.workspace.errors import WorkspaceError
 
 __all__ = ["LeftOut", "LocalFile", "Tree", "look", "scan"]
@@ -61,10 +61,10 @@ class Tree:
         Raises:
             UsageError: it exceeds one; the message names the largest paths.
         """
-        _check_count(len(self.members), [local.member for local in self.members], limits)
+        _check_count(self.members, limits)
         self.check_bytes(limits)
         for local in self.members:
-            _check_name(local.member.path, limits)
+            _check_name(local.member.path, local.member.parts, limits)
 
     def check_bytes(self, limits: Limits) -> None:
         """As `check`, of the sum of the sizes only."""
@@ -103,24 +103,24 @@ class _Scan:
         self.paths: list[tuple[str, str]] = []
         self._root = root
         self._limits = limits
-        self._found: list[Member] = []
+        self._found: list[LocalFile] = []
 
-    def run(self) -> Iterator[LocalFile]:
+    def run(self) -> list[LocalFile]:
         if not self._root.is_dir():
             raise UsageError(f"there is no directory {self._root}", "Name the directory with your code")
-        yield from self._directory((), Rules.of(self._root))
+        self._directory((), Rules.of(self._root))
+        return self._found
 
-    def _directory(self, parents: tuple[str, ...], rules: Rules) -> Iterator[LocalFile]:
+    def _directory(self, parents: tuple[str, ...], rules: Rules) -> None:
         for entry in self._list(parents):
             parts = (*parents, entry.name)
             local = self._judge(entry, parts, rules)
             if local is None:
                 continue
-            self._found.append(local.member)
-            _check_count(len(self._found), self._found, self._limits)
-            yield local
+            self._found.append(local)
+            _check_count(self._found, self._limits)
             if local.member.kind == "directory":
-                yield from self._directory(parts, rules.below(self._root, "/".join(parts)))
+                self._directory(parts, rules.below(self._root, "/".join(parts)))
 
     def _list(self, parents: tuple[str, ...]) -> list[os.DirEntry[str]]:
         try:
@@ -147,9 +147,9 @@ class _Scan:
         if why or kind is None:
             self._leave(path, why)
             return None
-        _check_name(path, self._limits)  # before anybody goes deeper
+        _check_name(path, parts, self._limits)  # before anybody goes deeper
         size = info.st_size if kind == "file" else 0
-        member = Member(parts, kind, stat.S_IMODE(info.st_mode) & 0o777, size, target)
+        member = Member(parts, kind, info.st_mode & 0o777, size, target)
         return LocalFile(member, look(info))
 
     def _leave(self, path: str, why: str) -> None:
@@ -166,16 +166,17 @@ def _impossible(parts: tuple[str, ...], kind: str | None, target: str) -> str:
     return "link that leads out" if kind == "link" and not link_stays_inside(parts, target) else ""
 
 
-def _check_name(path: str, limits: Limits) -> None:
+def _check_name(path: str, parts: tuple[str, ...], limits: Limits) -> None:
     try:
-        parts_of(path, limits)
+        check_length(path, parts, limits)
     except WorkspaceError as error:
         raise UsageError(error.message, error.next_step) from None
 
 
-def _check_count(count: int, members: list[Member], limits: Limits) -> None:
-    if count > limits.max_entries:
-        largest = Counter("/".join(m.parts[:2]) for m in members if len(m.parts) > 1).most_common(_SHOWN)
+def _check_count(found: Sequence[LocalFile], limits: Limits) -> None:
+    if len(found) > limits.max_entries:
+        below = (local.member.parts[:2] for local in found if len(local.member.parts) > 1)
+        largest = Counter(map("/".join, below)).most_common(_SHOWN)
         raise UsageError(
             f"there are more than {limits.max_entries} files to send; the most are in "
             + ", ".join(f"{show(path)} ({number})" for path, number in largest),

@@ -1,7 +1,6 @@
 """Sends a tree to a receiver (`torchctl workspace receive`) and has it published; resumes after a broken connection."""
 
 import asyncio
-import hashlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Container
@@ -139,11 +138,10 @@ class _Upload:
         self._sent = 0
 
     async def run(self, content: Content) -> Sent:
-        manifest = content.manifest()
-        tree = hashlib.sha256(manifest).hexdigest()
+        tree = content.name
         for _ in range(_ROUNDS):
             try:
-                answer = await self._once(content, tree, manifest)
+                answer = await self._once(content, tree)
             except Gone as error:
                 gone = error
                 continue
@@ -171,8 +169,8 @@ class _Upload:
             except Retry as error:
                 await silence.pause(error)
 
-    async def _once(self, content: Content, tree: str, manifest: bytes) -> Answer:
-        plan = await self.insist(partial(self._receiver.put, tree, manifest))
+    async def _once(self, content: Content, tree: str) -> Answer:
+        plan = await self.insist(partial(self._receiver.put, tree, content.manifest))
         self._check(content, plan)
         self._sent += plan.size
         answer = plan

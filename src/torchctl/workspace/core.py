@@ -13,6 +13,7 @@ one `Guard`, so that a hostile archive is stopped in one place:
 """
 
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -31,6 +32,7 @@ __all__ = [
     "Kind",
     "Limits",
     "Member",
+    "check_length",
     "directory_mode",
     "file_mode",
     "kind_of",
@@ -50,6 +52,7 @@ RESERVED = frozenset(
 """Names at the top of a claim that are ours or the file system's: never part of a workspace."""
 
 MAX_NAME_BYTES = 255
+_NO_NAMES = frozenset({"", ".", ".."})
 Kind = Literal["file", "directory", "link"]
 
 
@@ -102,6 +105,16 @@ def parts_of(name: str, limits: Limits) -> tuple[str, ...]:
         parts = tuple(part for part in parts if part not in ("", "."))
     if ".." in parts:
         raise Refused(f"the archive has the unsafe name {show(name)}", next_step="Names must not contain '..'")
+    check_length(name, parts, limits)
+    return parts
+
+
+def check_length(name: str, parts: Iterable[str], limits: Limits) -> None:
+    """Refuse a path that is too long, as a whole or in one of its parts.
+
+    Raises:
+        Refused: it is.
+    """
     if _longer(name, limits.max_path) or (
         _longer(name, MAX_NAME_BYTES) and any(_longer(part, MAX_NAME_BYTES) for part in parts)
     ):
@@ -109,7 +122,6 @@ def parts_of(name: str, limits: Limits) -> tuple[str, ...]:
             f"the path {show(name)} is too long",
             next_step=f"Paths have at most {limits.max_path} bytes, and {MAX_NAME_BYTES} in one name",
         )
-    return parts
 
 
 def link_stays_inside(parts: tuple[str, ...], target: str) -> bool:
@@ -180,10 +192,12 @@ class Guard:
                 f"the link {show(member.path)} leads to {show(member.target)}, outside of the workspace",
                 next_step="Use relative links that stay inside, with '..' only at their start",
             )
-        for parts in [*parents, *([member.parts] if known is None else [])]:
+        for parts in parents:
             self._count_entry()
             self._kinds[parts] = "directory"
-        self._kinds[member.parts] = member.kind
+        if known is None:
+            self._count_entry()
+            self._kinds[member.parts] = member.kind
         self._check_bytes(self.bytes + member.size)
         return parents
 
@@ -201,13 +215,16 @@ class Guard:
         del self._kinds[member.parts]
 
     def _check_name(self, member: Member) -> None:
-        parts = parts_of(member.path, self.limits)
-        if parts != member.parts or not parts:
-            raise Refused(f"the archive has the unsafe name {show(member.path)}")
+        path, parts = member.path, member.parts
+        if not parts or "\0" in path or not _NO_NAMES.isdisjoint(parts) or path.count("/") != len(parts) - 1:
+            raise Refused(f"the archive has the unsafe name {show(path)}")
+        check_length(path, parts, self.limits)
         if parts[0] in RESERVED:
             raise Refused(f"the name {show(parts[0])} is reserved", next_step="Rename it in the source")
 
     def _missing_parents(self, member: Member) -> list[tuple[str, ...]]:
+        if self._kinds.get(member.parts[:-1]) == "directory":
+            return []  # then all above it are there
         missing = []
         for depth in range(1, len(member.parts)):
             parent = member.parts[:depth]

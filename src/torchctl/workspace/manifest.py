@@ -79,7 +79,7 @@ def _entry(head: bytes, fields: Iterator[bytes], limits: Limits) -> tuple[bytes,
     if found := _FILE.match(head):
         flag, size, sha256, path = found.groups()
         mode = 0o755 if flag == b"x" else 0o644
-        return path, Entry(Member(_parts(path, limits), "file", mode, int(size), mtime=-1), unhexlify(sha256))
+        return path, Entry(Member(_parts(path, limits), "file", mode, int(size), "", -1), unhexlify(sha256))
     if head.startswith(b"l "):
         path = next(fields, b"")
         target = _text(head[2:])

@@ -14,7 +14,8 @@ from .manifest import Entry, line
 __all__ = ["CHUNK", "Summary", "digest", "open_member", "walk"]
 
 CHUNK = 1 << 20
-_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux only; laptops send trees too
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_QUIETLY = _READ | getattr(os, "O_NOATIME", 0)  # Linux only; laptops send trees too
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,13 @@ def open_member(root: Path, member: Member) -> int:
     """Open a file of the tree. If it was replaced by a link meanwhile, it is refused, not followed."""
     path = f"{root}/{member.path}"  # many times cheaper than a Path
     try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | _NOATIME)
+        return os.open(path, _READ_QUIETLY)
     except PermissionError:  # only the owner may use O_NOATIME
         pass
     except OSError as error:
         raise Unreachable(f"cannot read {show(member.path)}: {error.strerror}") from None
     try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return os.open(path, _READ)
     except OSError as error:
         raise Unreachable(f"cannot read {show(member.path)}: {error.strerror}") from None
 
