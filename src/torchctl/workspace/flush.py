@@ -27,8 +27,13 @@ def flush_filesystem(root: Path) -> None:
         os.close(descriptor)
 
 
-def start_flush(descriptor: int) -> None:
-    """Let the kernel begin to write a file to the disk (Linux); nobody waits for it, and nothing is promised."""
+def start_flush(descriptor: int, begin: int = 0, size: int = 0) -> None:
+    """Let the kernel begin to write a file to the disk (Linux); nobody waits for it, and nothing is promised.
+
+    Args:
+        begin: where in the file what is written begins.
+        size: bytes of it; 0: all that follows.
+    """
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if call:
-        call(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
+        call(descriptor, ctypes.c_int64(begin), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
-from .batches import Batches
+from .batches import SMALL, Batches
 from .core import PACK, Limits, Member
 from .errors import Unreachable
 from .flush import start_flush
@@ -29,7 +29,7 @@ _MAGIC = b"trchwsp1"
 _MAX_MANIFEST = 64 * 2**20
 _PIECE = 256 * 1024
 """Bytes that are read, hashed and written in turn; they stay in a core's cache meanwhile."""
-_FLUSH = 32 * 2**20
+_FLUSH = 8 * 2**20
 """Bytes after which their way to the disk begins: the flush of the volume later finds less to do."""
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -95,10 +95,23 @@ class Packing:
             self.settle()
 
     def put(self, entry: Entry, content: Iterable[bytes | memoryview]) -> None:
-        """Take a file's content from elsewhere, unless the pack has it already; a thread takes its pieces."""
-        if entry.member.size and entry.sha256 not in self._there:
-            self._there.add(entry.sha256)
-            self._batches.put(_Content(self._layout.place(entry), content), entry.member.size)
+        """Take a file's content from elsewhere, unless the pack has it already.
+
+        That of a small file is taken at once: threads with many of them would only wait for each other.
+        """
+        if not entry.member.size or entry.sha256 in self._there:
+            return
+        if entry.member.size <= SMALL:
+            self._take(entry, content)
+            return
+        self._there.add(entry.sha256)
+        self._batches.put(_Content(self._layout.place(entry), content), entry.member.size)
+
+    def _take(self, entry: Entry, content: Iterable[bytes | memoryview]) -> None:
+        at = 0
+        for piece in content:
+            self.write(entry, at, memoryview(piece))
+            at += len(piece)
 
     def add(self, member: Member) -> None:
         """Take a directory or a link: the manifest has it."""
@@ -137,11 +150,13 @@ class Packing:
             os.close(descriptor)
 
     def _copy(self, contents: Sequence[_Content], stopped: Event) -> None:
-        for at, pieces in contents:
+        for begin, pieces in contents:
+            at = begin
             for piece in pieces:
                 if stopped.is_set():
                     return
                 at = _write(self._file, piece, at)
+            start_flush(self._file, begin, at - begin)
 
 
 class PackedTree:
