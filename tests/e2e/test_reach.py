@@ -11,6 +11,7 @@ from trainings import NAMESPACE, submit
 from waiting import until
 
 from torchctl.api.phases import Phase
+from torchctl.client import Client, Target
 from torchctl.testing.node import LocalNode
 
 
@@ -49,6 +50,13 @@ async def test_logs_commands_and_files_of_a_training_that_fails(
         assert (tmp_path / "back" / "data.bin").read_bytes() == (tmp_path / "here" / "data.bin").read_bytes()
         done = await run(operator, "cp", "reach:/no/such/file", str(tmp_path), check=False)
         assert (done.returncode, b"/no/such" in done.stderr) == (3, True)
+        # The same from a program.
+        target = Target(kubeconfig=str(operator.control_plane.admin_kubeconfig), namespace=NAMESPACE)
+        async with Client.connect(target) as client:
+            job = await client.job("reach")
+            assert (await job.run(["hostname"], rank=1)).out == b"reach-1\n"
+            await job.download("/tmp/there/data.bin", tmp_path / "data.bin", rank=1)
+        assert (tmp_path / "data.bin").read_bytes() == (tmp_path / "here" / "data.bin").read_bytes()
         # The crash.
         await run(operator, "exec", "reach", "--rank=1", "--", "touch", "/tmp/fail")
         assert follower.stdout is not None

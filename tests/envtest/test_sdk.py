@@ -14,7 +14,7 @@ from jobs import Place
 from operators import background_operator
 
 from torchctl.api.kube import POD
-from torchctl.client import BlockingClient, BlockingJob, Client, Target, UsageError
+from torchctl.client import BlockingClient, BlockingJob, Client, JobHandle, Target, UsageError
 from torchctl.runtime.client.client import Client as ApiClient
 from torchctl.runtime.client.config import Connection
 from torchctl.runtime.kinds import Key
@@ -47,6 +47,13 @@ def begin(client: BlockingClient) -> BlockingJob:
     return job.wait("Running", timeout_s=60)
 
 
+def test_both_faces_of_a_job_have_the_same_methods() -> None:
+    def methods(face: type) -> set[str]:
+        return {name for name in dir(face) if not name.startswith("_") and callable(getattr(face, name))}
+
+    assert methods(JobHandle) - methods(BlockingJob) == {"of", "watch"}
+
+
 def go_on(job: BlockingJob) -> None:
     assert [line.text for line in job.logs(tail=1)] == ["loss 0.5"]
     assert job.suspend()
@@ -60,6 +67,8 @@ def go_on(job: BlockingJob) -> None:
         job.scale(2)
     with pytest.raises(UsageError):
         job.sync(DOCS)
+    with pytest.raises(UsageError):
+        job.rollback()
     assert job.delete() is None
     job.wait("deleted", timeout_s=60)
 

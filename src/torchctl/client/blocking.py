@@ -26,6 +26,8 @@ from torchctl.runtime.kinds import Key
 
 if TYPE_CHECKING:
     from torchctl.client.changes import Kept
+    from torchctl.client.commands import Done
+    from torchctl.client.copying import Copied
     from torchctl.client.logs.reading import JobLine
     from torchctl.client.sync import Synced
 
@@ -169,6 +171,26 @@ class BlockingJob:
     def sync(self, directory: str | Path = ".", *, restart: bool = True, timeout_s: float = 120.0) -> "Synced":
         """As `JobHandle.sync`."""
         return self._thread.run(self._job.sync, directory, restart=restart, timeout_s=timeout_s)
+
+    def rollback(self, *, to: str = "", restart: bool = True, timeout_s: float = 120.0) -> "Synced":
+        """As `JobHandle.rollback`."""
+        return self._thread.run(self._job.rollback, to=to, restart=restart, timeout_s=timeout_s)
+
+    def run(
+        self, argv: Sequence[str], *, rank: int | None = None, node: int | None = None, stdin: bytes | None = None
+    ) -> "Done":
+        """As `JobHandle.run`."""
+        return self._thread.run(self._job.run, argv, rank=rank, node=node, stdin=stdin)
+
+    def download(
+        self, source: str, target: str | Path = ".", *, rank: int | None = None, node: int | None = None
+    ) -> "Copied":
+        """As `JobHandle.download`."""
+        return self._thread.run(self._job.download, source, target, rank=rank, node=node)
+
+    def upload(self, source: str | Path, target: str, *, rank: int | None = None, node: int | None = None) -> "Copied":
+        """As `JobHandle.upload`."""
+        return self._thread.run(self._job.upload, source, target, rank=rank, node=node)
 
     def suspend(self) -> bool:
         """As `JobHandle.suspend`."""

@@ -1,19 +1,23 @@
 """A job with all that can be done with it. `Job` has less: what its parts here need."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from torchctl.client import changes
+from torchctl.client import changes, commands, copying
 from torchctl.client.changes import Kept
 from torchctl.client.code import read_code
+from torchctl.client.commands import Done
+from torchctl.client.copying import Copied
 from torchctl.client.delivery import Silent
 from torchctl.client.jobs import Job
 from torchctl.client.logs.reading import JobLine, read_logs
 from torchctl.client.logs.roster import Wanted
+from torchctl.client.rollback import rollback
 from torchctl.client.sync import Synced, sync
+from torchctl.client.workers import find_worker
 
 __all__ = ["JobHandle"]
 
@@ -73,6 +77,71 @@ class JobHandle(Job):
         """
         code = await read_code(self.cluster, self.namespace, Path(directory))
         return await sync(self, code, Silent(), restart=restart, patience_s=timeout_s)
+
+    async def rollback(self, *, to: str = "", restart: bool = True, timeout_s: float = 120.0) -> Synced:
+        """Takes the job, which runs with hot reload, back to code that it had before, whoever sent that.
+
+        RBAC: as `torchctl.client.sync.sync`.
+
+        Args:
+            to: The revision, or its beginning; empty for the one before.
+            restart: As for `sync`.
+
+        Raises:
+            UsageError: There is none.
+            RequestRefused: The job does not have all its files any more.
+            TimedOut: Some workers have not taken it in time; they may do so later.
+        """
+        return await rollback(self, Silent(), to=to, restart=restart, patience_s=timeout_s)
+
+    async def run(
+        self, argv: Sequence[str], *, rank: int | None = None, node: int | None = None, stdin: bytes | None = None
+    ) -> Done:
+        """Runs a command in a worker and returns its exit code and what it wrote.
+
+        Args, errors and RBAC: as `torchctl.client.commands.run`.
+        """
+        return await commands.run(self, argv, rank=rank, node=node, stdin=stdin)
+
+    async def download(
+        self, source: str, target: str | Path = ".", *, rank: int | None = None, node: int | None = None
+    ) -> Copied:
+        """Copies a file or directory out of a worker, such as a checkpoint. RBAC: list on pods, as `copying.download`.
+
+        Args:
+            source: The path in the worker.
+            target: The new name here; an existing directory takes it under its own name.
+            rank: The worker on which this rank runs; without it and `node`, the first worker.
+            node: The worker with this index.
+
+        Raises:
+            UsageError: The target exists already, or cannot be written.
+            NotFound: The worker does not run.
+            RequestRefused: The worker cannot read the path, has no tar, or sends what must not be unpacked.
+        """
+        worker = await find_worker(self, rank=rank, node=node)
+        return await copying.download(self, worker, source, Path(target))
+
+    async def upload(
+        self, source: str | Path, target: str, *, rank: int | None = None, node: int | None = None
+    ) -> Copied:
+        """Copies a file or directory of this machine into a worker; what is there under that name is written over.
+
+        RBAC: list on pods, as `copying.upload`.
+
+        Args:
+            source: The path here.
+            target: The new name in the worker; with a slash at its end, the directory that takes it.
+            rank: The worker on which this rank runs; without it and `node`, the first worker.
+            node: The worker with this index.
+
+        Raises:
+            UsageError: The source cannot be read.
+            NotFound: The worker does not run.
+            RequestRefused: The worker cannot write there, or has no tar.
+        """
+        worker = await find_worker(self, rank=rank, node=node)
+        return await copying.upload(self, worker, Path(source), target)
 
     async def suspend(self) -> bool:
         """Stops the job's pods; workspace and checkpoints stay. Returns False if it was suspended. RBAC: get, patch."""

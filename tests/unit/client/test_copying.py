@@ -10,9 +10,11 @@ from aiohttp import web
 
 from torchctl.api.jobstatus import JobStatus, NodeCounts
 from torchctl.client.cluster import Cluster
+from torchctl.client.commands import MAX_OUTPUT, Done
 from torchctl.client.copying import download, upload
-from torchctl.client.errors import NotFound, RequestRefused, UsageError
+from torchctl.client.errors import ClusterError, NotFound, RequestRefused, UsageError
 from torchctl.client.execstream import pump
+from torchctl.client.handles import JobHandle
 from torchctl.client.jobs import Job
 from torchctl.client.logs.workers import Worker
 from torchctl.client.views import JobView
@@ -29,11 +31,20 @@ from torchctl.testing.podcommands import serve_command
 WORKER = Worker(pod="vit-0", uid="1", has_started=True, node_rank=0, ranks=2)
 
 
+async def list_pods(request: web.Request) -> web.Response:
+    """One worker that runs."""
+    labels = {"batch.kubernetes.io/job-completion-index": "0"}
+    running = {"name": "trainer", "state": {"running": {}}}
+    pod = {"metadata": {"name": "vit-0", "labels": labels}, "status": {"containerStatuses": [running]}}
+    return web.json_response({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [pod]})
+
+
 @pytest.fixture
 async def job() -> AsyncGenerator[Job]:
     """A job whose pods are this machine."""
     app = web.Application()
     app.router.add_get("/api/v1/namespaces/{namespace}/pods/{pod}/exec", serve_command)
+    app.router.add_get("/api/v1/namespaces/{namespace}/pods", list_pods)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -97,7 +108,42 @@ async def test_a_program_that_is_missing_is_named(job: Job) -> None:
         await run(job, "no-such-program")
 
 
+async def test_handle_runs_a_command_and_returns_what_it_wrote(job: Job) -> None:
+    handle = JobHandle.of(job)
+    done = await handle.run(["sh", "-c", "cat; echo err >&2; exit 5"], node=0, stdin=b"said")
+    assert done == Done(5, b"said", b"err\n")
+    assert await handle.run(["sh", "-c", "echo $1", "sh", "two words"]) == Done(0, b"two words\n", b"")
+
+
+async def test_more_output_than_is_held_is_refused(job: Job) -> None:
+    handle = JobHandle.of(job)
+    assert len((await handle.run(["head", "-c", str(MAX_OUTPUT), "/dev/zero"])).out) == MAX_OUTPUT
+    with pytest.raises(RequestRefused, match="head in pod vit-0 writes more than 16 MiB"):
+        await handle.run(["head", "-c", str(MAX_OUTPUT + 1), "/dev/zero"])
+
+
+async def test_command_that_is_missing_is_a_cluster_error(job: Job) -> None:
+    with pytest.raises(ClusterError, match="no-such-program"):
+        await JobHandle.of(job).run(["no-such-program"])
+
+
+async def test_worker_that_does_not_run_is_told_of(job: Job) -> None:
+    handle = JobHandle.of(job)
+    with pytest.raises(NotFound, match="no worker 3"):
+        await handle.run(["true"], node=3)
+    with pytest.raises(NotFound, match="no worker 3"):
+        await handle.download("/a", node=3)
+
+
 # Files.
+
+
+async def test_handle_copies_there_and_back(job: Job, tmp_path: Path) -> None:
+    handle, data = JobHandle.of(job), os.urandom(2**20)
+    (tmp_path / "here").write_bytes(data)
+    there = await handle.upload(tmp_path / "here", f"{tmp_path}/there")
+    back = await handle.download(there.path, tmp_path / "back", node=0)
+    assert (there.bytes, back.bytes, (tmp_path / "back").read_bytes()) == (2**20, 2**20, data)
 
 
 @pytest.fixture
