@@ -5,6 +5,7 @@ not shrink passes at 1.8 GB/s, so nothing has to be decided file by file.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from torchctl.workspace import frames
@@ -22,11 +23,23 @@ class Piece(NamedTuple):
 
 
 def compressed(chunks: Iterator[bytes]) -> Iterator[Piece]:
-    """Yield the chunks as one frame, each flushed: after a cut the receiver has every block that came whole."""
+    """Yield the chunks as one frame, each flushed: after a cut the receiver has every block that came whole.
+
+    The next chunk is read meanwhile: to read many small files takes as long as to compress them.
+    """
     compressor = frames.zstd.ZstdCompressor(level=_LEVEL)
-    for chunk in chunks:
+    for chunk in _ahead(chunks):
         yield Piece(compressor.compress(chunk, mode=compressor.FLUSH_BLOCK), len(chunk))
     yield Piece(compressor.flush(), 0)
+
+
+def _ahead(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks, each read in a thread while the one before is in use."""
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, chunks, None)
+        while (chunk := following.result()) is not None:
+            following = thread.submit(next, chunks, None)
+            yield chunk
 
 
 def plain(chunks: Iterator[bytes]) -> Iterator[Piece]:

@@ -26,7 +26,7 @@ from pathlib import Path
 import anyio
 from aiohttp import web
 
-from .answers import Handler, Stop, answered, body, in_thread
+from .answers import Handler, Stop, answered, body, in_thread, taken
 from .core import Limits
 from .errors import Refused, Unexplained, WorkspaceError
 from .frames import ENCODINGS
@@ -68,6 +68,10 @@ class _Upload:
         if earlier is not None and earlier is not self.sender and not earlier.done():
             earlier.cancel()
             await asyncio.wait([earlier])
+        self.touched = time.monotonic()
+
+    def take(self, incoming: Incoming, piece: bytes) -> None:
+        incoming.feed(piece)
         self.touched = time.monotonic()
 
     async def abandon(self) -> None:
@@ -259,9 +263,7 @@ class Receiver:
         if upload.commit or not _OFFSET.match(offset) or int(offset) != incoming.offset:
             raise Stop(409, f"the offset is {incoming.offset}", code="offset", more=upload.progress())
         try:
-            async for chunk in body(request):
-                await in_thread(partial(incoming.feed, chunk))
-                upload.touched = time.monotonic()
+            await taken(body(request), partial(upload.take, incoming))
         except (WorkspaceError, OSError) as error:
             await self._fail(upload, error)
             raise
