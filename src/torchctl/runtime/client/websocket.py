@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 
+from torchctl.runtime.cancellation import cancel
 from torchctl.runtime.client.errors import Unavailable
 from torchctl.runtime.client.mapping import mapped
 from torchctl.runtime.client.requests import HttpRequest
@@ -100,7 +101,7 @@ async def pinged(ping: Callable[[], Awaitable[None]], period_s: float) -> AsyncG
     try:
         yield
     finally:
-        pings.cancel()
+        await cancel({pings})
 
 
 async def _ping(ping: Callable[[], Awaitable[None]], period_s: float) -> None:
