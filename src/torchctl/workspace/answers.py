@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import partial
 from typing import TypeVar
 
 import aiohttp
@@ -14,7 +13,7 @@ from .frames import ENCODINGS, Frame, Malformed
 from .program import meaning
 from .store import Vanished
 
-__all__ = ["Handler", "Stop", "answered", "body", "in_thread", "taken"]
+__all__ = ["Handler", "Stop", "answered", "body", "in_thread"]
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -122,23 +121,6 @@ async def _gathered(content: aiohttp.StreamReader, first: bytes) -> bytes:
     with contextlib.suppress(ConnectionError, aiohttp.ClientError, web.RequestPayloadError):
         return first + content.read_nowait()
     return first
-
-
-async def taken(pieces: AsyncIterator[bytes], take: Callable[[bytes], None]) -> None:
-    """Have a thread take pieces, one after another, each while the next one arrives.
-
-    Raises:
-        Exception: what `take` raises; when the next piece is there, or none will come.
-    """
-    taking: asyncio.Task[None] | None = None
-    try:
-        async for piece in pieces:
-            if taking:
-                await taking
-            taking = asyncio.create_task(in_thread(partial(take, piece)))
-    finally:
-        if taking:
-            await taking
 
 
 async def in_thread(work: Callable[[], T]) -> T:

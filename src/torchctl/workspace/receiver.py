@@ -26,7 +26,7 @@ from pathlib import Path
 import anyio
 from aiohttp import web
 
-from .answers import Handler, Stop, answered, body, in_thread, taken
+from .answers import Handler, Stop, answered, body, in_thread
 from .core import Limits
 from .errors import Refused, Unexplained, WorkspaceError
 from .frames import ENCODINGS
@@ -37,7 +37,7 @@ from .program import meaning
 from .staging import Staging
 from .store import Store
 
-__all__ = ["OFFSET", "READ_BUFFER", "VERSION", "Receiver"]
+__all__ = ["OFFSET", "READ_BUFFER", "VERSION", "Receiver", "Upload"]
 
 VERSION = 1
 OFFSET = "Upload-Offset"
@@ -52,7 +52,7 @@ _MANIFEST_S = 600.0
 _MAX_MANIFEST = 64 * 2**20
 
 
-class _Upload:
+class Upload:
     """The upload that is under way. `sender` handles the connection that sends at the moment."""
 
     def __init__(self, tree: str) -> None:
@@ -67,11 +67,11 @@ class _Upload:
         earlier, self.sender = self.sender, asyncio.current_task()
         if earlier is not None and earlier is not self.sender and not earlier.done():
             earlier.cancel()
-            await asyncio.wait([earlier])
-        self.touched = time.monotonic()
-
-    def take(self, incoming: Incoming, piece: bytes) -> None:
-        incoming.feed(piece)
+            try:
+                await asyncio.wait([earlier])
+            except asyncio.CancelledError:
+                await asyncio.wait([earlier])  # whoever takes over from this one waits for it, and so for both
+                raise
         self.touched = time.monotonic()
 
     async def abandon(self) -> None:
@@ -127,7 +127,7 @@ class Receiver:
         self._in_place = in_place
         self._packed = packed
         self._disk = asyncio.Lock()
-        self._upload: _Upload | None = None
+        self._upload: Upload | None = None
         self._occupied = ""
         self._failed: tuple[str, WorkspaceError] | None = None
 
@@ -208,9 +208,9 @@ class Receiver:
         assert upload.incoming is not None
         return web.json_response(upload.progress() | {"missing": upload.incoming.missing})
 
-    async def _begin(self, request: web.Request, tree: str, earlier: _Upload | None) -> _Upload:
+    async def _begin(self, request: web.Request, tree: str, earlier: Upload | None) -> Upload:
         """Take the manifest in place of an upload that is silent, or has not come so far."""
-        mine = self._upload = _Upload(tree)
+        mine = self._upload = Upload(tree)
         mine.sender = asyncio.current_task()
         self._failed = None
         if earlier:
@@ -263,7 +263,9 @@ class Receiver:
         if upload.commit or not _OFFSET.match(offset) or int(offset) != incoming.offset:
             raise Stop(409, f"the offset is {incoming.offset}", code="offset", more=upload.progress())
         try:
-            await taken(body(request), partial(upload.take, incoming))
+            async for chunk in body(request):
+                await in_thread(partial(incoming.feed, chunk))
+                upload.touched = time.monotonic()
         except (WorkspaceError, OSError) as error:
             await self._fail(upload, error)
             raise
@@ -288,7 +290,7 @@ class Receiver:
         found = self._progress(tree)
         return web.json_response(found, status=200 if found["state"] == "published" else 202)
 
-    async def _publish(self, upload: _Upload, incoming: Incoming) -> None:
+    async def _publish(self, upload: Upload, incoming: Incoming) -> None:
         try:
             marker = await in_thread(incoming.finish)
             if self._published:
@@ -309,13 +311,14 @@ class Receiver:
             self.confirmed.set()
         return web.Response(status=204)
 
-    async def _fail(self, upload: _Upload, error: Exception) -> None:
+    async def _fail(self, upload: Upload, error: Exception) -> None:
         """End an upload that cannot go on; whoever asks for it is told why."""
         if not isinstance(error, WorkspaceError | OSError):
             traceback.print_exception(error, file=sys.stderr)
             error = Unexplained(f"{type(error).__name__}: {error}")
-        self._failed = (upload.tree, meaning(error) if isinstance(error, OSError) else error)
-        self._upload = None
+        if self._upload is upload:
+            self._failed = (upload.tree, meaning(error) if isinstance(error, OSError) else error)
+            self._upload = None
         if upload.incoming:
             incoming, upload.incoming = upload.incoming, None
             async with self._disk:  # the next upload has the same staging area
@@ -327,7 +330,7 @@ class Receiver:
         marker = read_marker(self._root)
         return marker if marker and marker.digest == f"sha256:{tree}" else None
 
-    def _find(self, tree: str) -> tuple[_Upload, Incoming]:
+    def _find(self, tree: str) -> tuple[Upload, Incoming]:
         if self._failed and self._failed[0] == tree:
             raise self._failed[1]
         if self._upload is None or self._upload.tree != tree or self._upload.incoming is None:
