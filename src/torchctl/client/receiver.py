@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import aiohttp
 import anyio
 import msgspec
 
-from torchctl.client.compressed import Piece, compressed, plain, whole
+from torchctl.client.compressed import Compressed, Packer, Plain, whole
 from torchctl.client.errors import RequestRefused, one_line
 from torchctl.workspace.core import Limits
 from torchctl.workspace.frames import ENCODING, ENCODINGS
@@ -18,6 +18,7 @@ from torchctl.workspace.frames import ENCODING, ENCODINGS
 __all__ = ["Answer", "Gone", "Receiver", "Retry", "State", "bounded"]
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _STATE_S = 20.0
 _CALL_S = 90.0
 _PLAN_S = 600.0
@@ -146,7 +147,7 @@ class Receiver:
         `sent` is told of the content's bytes that are on their way.
         """
         compress = compress and self.compresses
-        stream = _Stream(compressed(chunks) if compress else plain(chunks), sent)
+        stream = _Stream(chunks, Compressed() if compress else Plain(), sent)
         length = {"Content-Encoding": ENCODING} if compress else {"Content-Length": str(size - offset)}
         headers = {"Upload-Offset": str(offset), **length}
         try:
@@ -180,43 +181,65 @@ class Receiver:
 
 
 class _Stream:
-    """The body of a request, read ahead by one piece in a thread. Keeps its error, because aiohttp hides it."""
+    """The body of a request. Keeps its error, because aiohttp hides it.
 
-    def __init__(self, pieces: Iterator[Piece], sent: Callable[[int], None]) -> None:
+    While a chunk is sent, threads pack the next one and read the one after it: to read many small files takes as long
+    as to compress them.
+    """
+
+    def __init__(self, chunks: Iterator[bytes], packer: Packer, sent: Callable[[int], None]) -> None:
         self.error: Exception | None = None
         self.scope = anyio.CancelScope()
-        self._pieces = pieces
+        self._chunks = chunks
+        self._packer = packer
         self._sent = sent
-        self._pending: asyncio.Future[Piece | None] | None = None
+        self._working = set[asyncio.Future[Any]]()
         self._generator = self._run()
 
     def chunks(self) -> AsyncGenerator[bytes]:
         return self._generator
 
     async def close(self) -> None:
-        if self._pending:
-            await asyncio.wait([self._pending])
-            if not self._pending.cancelled():
-                self._pending.exception()  # the next request reads the same content, and meets it again
+        if self._working:
+            await asyncio.wait(self._working)
         with contextlib.suppress(RuntimeError):
             await self._generator.aclose()
 
     async def _run(self) -> AsyncGenerator[bytes]:
         try:
-            piece = await self._ahead()
-            while piece:
-                following = self._ahead()
-                self.scope.deadline = anyio.current_time() + _STALL_S
-                yield piece.wire
-                self._sent(piece.content)
-                piece = await following
+            reading, size = self._start(next, self._chunks, None), 0
+            packing: asyncio.Future[bytes] | None = None
+            while (chunk := await asyncio.shield(reading)) is not None:
+                reading = self._start(next, self._chunks, None)
+                ready = await asyncio.shield(packing) if packing else b""
+                packing, size, before = self._start(self._packer.pack, chunk), len(chunk), size
+                if ready:
+                    yield self._leaves(ready)
+                    self._sent(before)
+            if packing:
+                yield self._leaves(await asyncio.shield(packing))
+                self._sent(size)
+            if rest := self._packer.end():
+                yield self._leaves(rest)
         except Exception as error:
             self.error = error
             raise
 
-    def _ahead(self) -> "asyncio.Future[Piece | None]":
-        self._pending = asyncio.get_running_loop().run_in_executor(None, next, self._pieces, None)
-        return self._pending
+    def _leaves(self, wire: bytes) -> bytes:
+        """Gives the receiver its time anew to take something."""
+        self.scope.deadline = anyio.current_time() + _STALL_S
+        return wire
+
+    def _start(self, work: "Callable[[Unpack[Ts]], T]", *args: "Unpack[Ts]") -> "asyncio.Future[T]":
+        """Has a thread do something that `close` waits for. Nobody must cancel it: the thread would go on."""
+        doing = asyncio.get_running_loop().run_in_executor(None, work, *args)
+        self._working.add(doing)
+        doing.add_done_callback(self._done)
+        return doing
+
+    def _done(self, doing: asyncio.Future[Any]) -> None:
+        self._working.discard(doing)
+        doing.exception()  # if nobody waits for it, the next request reads the same content, and meets it again
 
 
 def _check(status: int, answer: Answer) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from peaks import growing, wide
 from receivers import TOKEN, contents, receiving
 
-from torchctl.client.compressed import compressed
+from torchctl.client.compressed import Compressed
 from torchctl.workspace.core import Limits
 from torchctl.workspace.errors import Refused
 from torchctl.workspace.incoming import Incoming
@@ -199,12 +199,17 @@ async def test_too_large_manifest_and_tree_are_refused(
         assert "the manifest has more than 200 bytes" in (await Peer(url, http).put(long))[1]["message"]
 
 
+def frame_of(chunks: Iterable[bytes]) -> bytes:
+    packer = Compressed()
+    return b"".join([*map(packer.pack, chunks), packer.end()])
+
+
 async def test_compressed_content_is_bounded_as_plain_content(
     claim: Path, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 KiB that unpack to half a gigabyte: what is not awaited is refused, long before it is unpacked."""
     monkeypatch.setattr("torchctl.workspace.receiver._MAX_MANIFEST", 200)
-    bomb = b"".join(piece.wire for piece in compressed(bytes(2**20) for _ in range(512)))
+    bomb = frame_of(bytes(2**20) for _ in range(512))
     headers = {"Content-Encoding": "zstd"}
     async with receiving(claim) as (url, _):
         peer = Peer(url, http)
@@ -241,7 +246,7 @@ async def test_no_encoding_but_zstd_is_taken(claim: Path, http: aiohttp.ClientSe
 
 async def test_what_follows_a_frame_is_refused(claim: Path, http: aiohttp.ClientSession) -> None:
     headers = {"Content-Encoding": "zstd", "Upload-Offset": "0"}
-    frame = b"".join(piece.wire for piece in compressed(iter([b"aaaa"])))
+    frame = frame_of([b"aaaa"])
     async with receiving(claim) as (url, _):
         peer = Peer(url, http)
         await peer.put(A)
@@ -256,7 +261,7 @@ async def test_broken_frame_spoils_nothing_that_came_before(claim: Path, http: a
         peer = Peer(url, http)
         await peer.put(A)
         assert (await peer.ask("PATCH", f"/v1/trees/{name(A)}", data=b"aaaabbbb", headers=headers))[0] == 400
-        cut = next(compressed(iter([b"aaaa"]))).wire  # without the end of its frame
+        cut = Compressed().pack(b"aaaa")  # without the end of its frame
         assert (await peer.ask("PATCH", f"/v1/trees/{name(A)}", data=cut, headers=headers))[1]["offset"] == 4
         assert (await peer.patch(A, 4, b"bbbb"))[1]["offset"] == 8
         assert (await peer.commit(A))[0] == 200

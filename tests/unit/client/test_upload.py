@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -95,6 +95,52 @@ async def test_code_goes_on_over_a_line_that_always_breaks(source: Path, claim: 
     assert contents(claim) == contents(source)
 
 
+@pytest.mark.parametrize("compresses", [True, False])
+async def test_a_cut_waits_for_a_read_that_is_under_way(compresses: bool) -> None:
+    """A slow disk holds nobody else up, and no thread is left that reads what the next request will read."""
+    begun, go_on, waited = threading.Event(), threading.Event(), list[bool]()
+
+    def chunks() -> Generator[bytes]:
+        yield from (os.urandom(2**20) for _ in range(3))
+        begun.set()
+        waited.append(go_on.wait(10))
+        yield b"late"
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(2**20)
+        assert await asyncio.to_thread(begun.wait, 10)
+        asyncio.get_running_loop().call_later(0.1, go_on.set)
+        writer.transport.abort()
+
+    async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Receiver(f"http://127.0.0.1:{port}", TOKEN) as receiver:
+            receiver.compresses = compresses
+            reading = chunks()
+            with pytest.raises(Retry):
+                await receiver.send("0" * 64, 0, 3 * 2**20 + 4, reading, lambda size: None)
+            assert waited == [True]
+            reading.close()  # which fails while another thread runs it
+
+
+async def test_a_file_that_cannot_be_read_ends_the_request() -> None:
+    """With its own error, whatever the connection says."""
+
+    def chunks() -> Iterator[bytes]:
+        yield bytes(2**20)
+        raise UsageError("a file vanished")
+
+    async def take(request: web.Request) -> web.Response:
+        return web.json_response({"offset": len(await request.read())})
+
+    app = web.Application(client_max_size=2**26)
+    app.router.add_patch("/v1/trees/{tree}", take)
+    async with TestServer(app) as server, Receiver(str(server.make_url("")), TOKEN) as receiver:
+        receiver.compresses = True
+        with pytest.raises(UsageError, match="vanished"):
+            await receiver.send("0" * 64, 0, 2**21, chunks(), lambda size: None)
+
+
 @settings(max_examples=examples(40))
 @given(data=st.data())
 async def test_random_trees_survive_random_cuts(data: st.DataObject) -> None:
@@ -149,6 +195,7 @@ async def test_file_that_changes_behind_a_cut_is_no_traceback(caplog: pytest.Log
 
     def chunks() -> Iterator[bytes]:
         yield bytes(2**26)  # more than is buffered on the way, so it is still being sent when the connection breaks
+        yield b"packed ahead"
         read_ahead.set()
         raise UsageError("'train.py' changed while it was read")
 
