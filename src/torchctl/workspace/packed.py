@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
@@ -31,6 +32,8 @@ _PIECE = 256 * 1024
 """Bytes that are read, hashed and written in turn; they stay in a core's cache meanwhile."""
 _FLUSH = 8 * 2**20
 """Bytes after which their way to the disk begins: the flush of the volume later finds less to do."""
+_NOTICED_S, _MOSTLY = 0.1, 4.0
+"""A thread waits more than it works if that takes four times as long as its own work, and a tenth of a second."""
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -76,7 +79,8 @@ class Packing:
         self._batches = Batches(self._copy)
         self._there = set[bytes]()
         self._buffer = bytearray()
-        self._at = self._flushed = 0
+        self._at = self._unflushed = 0
+        self._pace = _Pace()
 
     def write(self, entry: Entry, at: int, part: memoryview) -> None:
         """Take a part of a file's content, which begins at byte `at` of it."""
@@ -88,7 +92,7 @@ class Packing:
             self._at = place
         if len(part) >= _PIECE // 2:
             self.settle()
-            self._at = _write(self._file, part, place)
+            self._write(part)
             return
         self._buffer += part
         if len(self._buffer) >= _PIECE:
@@ -97,12 +101,14 @@ class Packing:
     def put(self, entry: Entry, content: Iterable[bytes | memoryview]) -> None:
         """Take a file's content from elsewhere, unless the pack has it already.
 
-        That of a small file is taken at once: threads with many of them would only wait for each other.
+        That of a small file is taken at once: threads with many of them wait for each other. Unless each has to be
+        waited for, on a network volume: then several threads do.
         """
         if not entry.member.size or entry.sha256 in self._there:
             return
-        if entry.member.size <= SMALL:
-            self._take(entry, content)
+        if entry.member.size <= SMALL and not self._pace.waits:
+            with self._pace:
+                self._take(entry, content)
             return
         self._there.add(entry.sha256)
         self._batches.put(_Content(self._layout.place(entry), content), entry.member.size)
@@ -122,10 +128,14 @@ class Packing:
 
     def settle(self) -> None:
         """Write what was taken so far."""
-        self._at = _write(self._file, self._buffer, self._at)
+        self._write(self._buffer)
         self._buffer.clear()
-        if self._at - self._flushed >= _FLUSH:
-            self._flushed = self._at
+
+    def _write(self, data: bytearray | memoryview) -> None:
+        self._at = _write(self._file, data, self._at)
+        self._unflushed += len(data)
+        if self._unflushed >= _FLUSH:
+            self._unflushed = 0
             start_flush(self._file)
 
     def close(self, manifest: Path) -> None:
@@ -157,6 +167,27 @@ class Packing:
                     return
                 at = _write(self._file, piece, at)
             start_flush(self._file, begin, at - begin)
+
+
+class _Pace:
+    """Measures, in blocks of `with`, whether a thread mostly waits. It says so once for all.
+
+    Attributes:
+        waits: it does.
+    """
+
+    def __init__(self) -> None:
+        self.waits = False
+        self._passed = self._worked = 0.0
+
+    def __enter__(self) -> None:
+        self._passed -= time.monotonic()
+        self._worked -= time.thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        self._passed += time.monotonic()
+        self._worked += time.thread_time()
+        self.waits = self._passed > max(_NOTICED_S, _MOSTLY * self._worked)
 
 
 class PackedTree:
