@@ -11,7 +11,7 @@ from trainings import NAMESPACE, submit
 from waiting import until
 
 from torchctl.api.phases import Phase
-from torchctl.client import Client, Target
+from torchctl.client import BlockingClient, Done, Target
 from torchctl.testing.node import LocalNode
 
 
@@ -25,6 +25,16 @@ def torchrun(node: LocalNode, *arguments: str) -> list[str]:
 async def run(node: LocalNode, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
     with anyio.fail_after(60):
         return await anyio.run_process(torchrun(node, *arguments), check=check)
+
+
+def reach_in(target: Target, scratch: Path) -> None:
+    with BlockingClient(target) as client:
+        job = client.job("reach")
+        assert job.run(["hostname"], rank=1) == Done(0, b"reach-1\n", b"")
+        job.download("/tmp/there/data.bin", scratch / "data.bin", rank=1)
+        job.upload(scratch / "data.bin", "/tmp/again.bin", rank=1)
+        assert job.run(["cmp", "/tmp/there/data.bin", "/tmp/again.bin"], rank=1).exit_code == 0
+        assert (scratch / "data.bin").read_bytes() == (scratch / "here" / "data.bin").read_bytes()
 
 
 async def test_logs_commands_and_files_of_a_training_that_fails(
@@ -52,11 +62,7 @@ async def test_logs_commands_and_files_of_a_training_that_fails(
         assert (done.returncode, b"/no/such" in done.stderr) == (3, True)
         # The same from a program.
         target = Target(kubeconfig=str(operator.control_plane.admin_kubeconfig), namespace=NAMESPACE)
-        async with Client.connect(target) as client:
-            job = await client.job("reach")
-            assert (await job.run(["hostname"], rank=1)).out == b"reach-1\n"
-            await job.download("/tmp/there/data.bin", tmp_path / "data.bin", rank=1)
-        assert (tmp_path / "data.bin").read_bytes() == (tmp_path / "here" / "data.bin").read_bytes()
+        await anyio.to_thread.run_sync(reach_in, target, tmp_path)
         # The crash.
         await run(operator, "exec", "reach", "--rank=1", "--", "touch", "/tmp/fail")
         assert follower.stdout is not None

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from torchctl.client.blocking import BlockingClient, BlockingJob
     from torchctl.client.client import Client
     from torchctl.client.cluster import Cluster, Target, connect
+    from torchctl.client.commands import Done
+    from torchctl.client.copying import Copied
     from torchctl.client.errors import (
         ClientError,
         ClusterError,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     )
     from torchctl.client.handles import JobHandle
     from torchctl.client.jobs import Job
+    from torchctl.client.sync import Synced
     from torchctl.client.wait import Goal
 
 __all__ = [
@@ -37,6 +40,8 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "ConfigError",
+    "Copied",
+    "Done",
     "Goal",
     "Job",
     "JobFailed",
@@ -46,6 +51,7 @@ __all__ = [
     "NotInstalled",
     "NotLoggedIn",
     "RequestRefused",
+    "Synced",
     "Target",
     "TimedOut",
     "Unreachable",
@@ -58,9 +64,12 @@ _HOMES = {
     "BlockingJob": "blocking",
     "Client": "client",
     "Cluster": "cluster",
+    "Copied": "copying",
+    "Done": "commands",
     "Goal": "wait",
     "Job": "jobs",
     "JobHandle": "handles",
+    "Synced": "sync",
     "Target": "cluster",
     "connect": "cluster",
 }

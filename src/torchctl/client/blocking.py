@@ -177,10 +177,16 @@ class BlockingJob:
         return self._thread.run(self._job.rollback, to=to, restart=restart, timeout_s=timeout_s)
 
     def run(
-        self, argv: Sequence[str], *, rank: int | None = None, node: int | None = None, stdin: bytes | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        rank: int | None = None,
+        node: int | None = None,
+        stdin: bytes | None = None,
+        timeout_s: float | None = None,
     ) -> "Done":
         """As `JobHandle.run`."""
-        return self._thread.run(self._job.run, argv, rank=rank, node=node, stdin=stdin)
+        return self._thread.run(self._job.run, argv, rank=rank, node=node, stdin=stdin, timeout_s=timeout_s)
 
     def download(
         self, source: str, target: str | Path = ".", *, rank: int | None = None, node: int | None = None

@@ -13,6 +13,8 @@ from pathlib import Path
 from posixpath import basename, dirname, normpath
 from typing import TYPE_CHECKING
 
+import anyio
+
 from torchctl.api.names import TRAINER
 from torchctl.client.errors import RequestRefused, UsageError
 from torchctl.client.execstream import pump
@@ -111,7 +113,7 @@ async def upload(job: "Job", worker: Worker, source: Path, target: str) -> Copie
     """
     directory, name = _named(source, target)
     try:
-        members = members_of(source)
+        members = await anyio.to_thread.run_sync(members_of, source)
         sending = _sent(packed(source, name, members))
         await _run(job, worker, ["tar", "-x", "-f", "-", "-C", directory], _nowhere, sending)
     except OSError as error:

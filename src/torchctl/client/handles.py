@@ -95,13 +95,19 @@ class JobHandle(Job):
         return await rollback(self, Silent(), to=to, restart=restart, patience_s=timeout_s)
 
     async def run(
-        self, argv: Sequence[str], *, rank: int | None = None, node: int | None = None, stdin: bytes | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        rank: int | None = None,
+        node: int | None = None,
+        stdin: bytes | None = None,
+        timeout_s: float | None = None,
     ) -> Done:
         """Runs a command in a worker and returns its exit code and what it wrote.
 
         Args, errors and RBAC: as `torchctl.client.commands.run`.
         """
-        return await commands.run(self, argv, rank=rank, node=node, stdin=stdin)
+        return await commands.run(self, argv, rank=rank, node=node, stdin=stdin, timeout_s=timeout_s)
 
     async def download(
         self, source: str, target: str | Path = ".", *, rank: int | None = None, node: int | None = None

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from torchctl.client.errors import RequestRefused, UsageError
 from torchctl.workspace.core import Guard, Limits, Member, kind_of
+from torchctl.workspace.errors import WorkspaceError
 from torchctl.workspace.tarstream import END, TarParser, padding, tar_header
 from torchctl.workspace.tree import CHUNK, open_member, walk
 from torchctl.workspace.unpack import Unpacker
@@ -48,21 +50,36 @@ class Arriving:
 
 
 def members_of(source: Path) -> list[Member]:
-    """Lists what is sent, by the path below the source; the source itself has none."""
+    """Lists what is sent, by the path below the source; the source itself has none. Blocks: call it in a thread.
+
+    Raises:
+        UsageError: Something in it cannot be read or sent.
+        OSError: The source cannot be read.
+    """
     info = source.stat()
     kind = kind_of(info.st_mode)
     if kind is None:
         raise UsageError(f"{source} is neither a file nor a directory")
     own = Member((), kind, info.st_mode & 0o777, info.st_size if kind == "file" else 0, mtime=int(info.st_mtime))
-    return [own, *(walk(source, LIMITS) if kind == "directory" else ())]
+    with _readable():
+        return [own, *(walk(source, LIMITS) if kind == "directory" else ())]
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Turns what a workspace must not have into an error of whoever sends it."""
+    try:
+        yield
+    except WorkspaceError as error:
+        raise UsageError(error.message, error.next_step) from error
 
 
 def packed(source: Path, name: str, members: Sequence[Member]) -> Iterator[bytes]:
     """Yields the tar stream of these members, the source under its new name.
 
     Raises:
-        UsageError: A file changed while it was read.
-        OSError: A file cannot be read.
+        UsageError: A file cannot be read, or changed meanwhile.
+        OSError: Reading it fails.
     """
     for member in members:
         yield tar_header(member._replace(parts=(name, *member.parts)))
@@ -75,7 +92,9 @@ def packed(source: Path, name: str, members: Sequence[Member]) -> Iterator[bytes
 def _content(source: Path, member: Member) -> Iterator[bytes]:
     left = member.size
     root, inside = (source, member) if member.parts else (source.parent, member._replace(parts=(source.name,)))
-    with os.fdopen(open_member(root, inside), "rb", buffering=0) as file:
+    with _readable():
+        opened = open_member(root, inside)
+    with os.fdopen(opened, "rb", buffering=0) as file:
         while left:
             chunk = file.read(min(CHUNK, left))
             if not chunk:

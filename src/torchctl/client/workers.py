@@ -17,20 +17,27 @@ if TYPE_CHECKING:
 
 __all__ = ["find_worker", "missing", "pick"]
 
+COUNT = "They count from 0."
+
 
 async def find_worker(job: "Job", *, rank: int | None = None, node: int | None = None) -> Worker:
-    """Returns the running worker of a rank, or with an index; without either, the first one. RBAC: list on pods.
+    """Returns the running worker of a rank, or with an index; without either, the first one.
+
+    RBAC: list on pods, get on torchrunjobs.
 
     Raises:
         NotFound: It does not run.
-        UsageError: The pod of that rank is not known.
+        UsageError: There is no such one, or the pod of that rank is not known.
     """
+    if min(rank or 0, node or 0) < 0:
+        raise UsageError(f"there is no {'rank' if node is None else 'worker'} {rank if node is None else node}", COUNT)
     labels = selector({JOB_NAME: job.name, JOB_UID: job.uid, ROLE: ROLE_WORKER})
     with job.cluster.explained(f"pods of {job_text(job.key)}"):
         pods = await job.cluster.client.list(WORKER, namespace=job.namespace, labels=labels)
     workers = [*map(worker, pods)]
     found = pick(workers, rank=rank, node=node)
     if found is None:
+        await job.refresh()
         raise missing(job.object, workers, rank=rank, node=node)
     return found
 
@@ -42,9 +49,9 @@ def missing(
     name, namespace, phase = job.metadata.name, job.metadata.namespace, job.status.phase
     ranks, nodes = ranks_in(workers), job.status.nodes.desired
     if rank is not None and 0 < ranks <= rank:
-        return UsageError(f"there is no rank {rank}: {name} has {ranks} ranks", "They count from 0.")
+        return UsageError(f"there is no rank {rank}: {name} has {ranks} ranks", COUNT)
     if node is not None and 0 < nodes <= node:
-        return UsageError(f"there is no worker {node}: {name} has {counted(nodes, 'node')}", "They count from 0.")
+        return UsageError(f"there is no worker {node}: {name} has {counted(nodes, 'node')}", COUNT)
     who = "worker" if rank is None and node is None else f"rank {rank}" if node is None else f"worker {node}"
     what = f"no {who} of {job_text(Key(namespace, name))} runs: it is {phase or 'new'}"
     if phase in TERMINAL:
@@ -59,7 +66,7 @@ def pick(workers: Iterable[Worker], *, rank: int | None = None, node: int | None
         UsageError: Both were named, or the pod of that rank is not known.
     """
     if rank is not None and node is not None:
-        raise UsageError("--rank and --node exclude each other", "Leave one of them away.")
+        raise UsageError("rank and node exclude each other", "Leave one of them away.")
     running = [each for each in workers if each.has_started and not each.has_ended]
     newest = max((each.attempt for each in running), default=0)
     running = sorted((each for each in running if each.attempt == newest), key=lambda each: each.index)
@@ -68,6 +75,6 @@ def pick(workers: Iterable[Worker], *, rank: int | None = None, node: int | None
     if any(each.node_rank is None or each.ranks is None for each in running):
         raise UsageError(
             f"the pod of rank {rank} is not known, because torchrun places the ranks of this job while it runs",
-            "Name the worker with --node.",
+            "Name the worker by its node.",
         )
     return next((each for each in running if each.runs(rank)), None)

@@ -1,7 +1,7 @@
 """Commands and copies over a real connection to a node that runs them on this machine."""
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from torchctl.api.jobstatus import JobStatus, NodeCounts
 from torchctl.client.cluster import Cluster
 from torchctl.client.commands import MAX_OUTPUT, Done
 from torchctl.client.copying import download, upload
-from torchctl.client.errors import ClusterError, NotFound, RequestRefused, UsageError
+from torchctl.client.errors import ClusterError, NotFound, RequestRefused, TimedOut, UsageError
 from torchctl.client.execstream import pump
 from torchctl.client.handles import JobHandle
 from torchctl.client.jobs import Job
@@ -39,12 +39,19 @@ async def list_pods(request: web.Request) -> web.Response:
     return web.json_response({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [pod]})
 
 
+async def get_job(request: web.Request) -> web.Response:
+    """By now it has failed."""
+    metadata = {"name": "vit", "namespace": "team"}
+    return web.json_response({"metadata": metadata, "spec": {}, "status": {"phase": "Failed"}})
+
+
 @pytest.fixture
 async def job() -> AsyncGenerator[Job]:
     """A job whose pods are this machine."""
     app = web.Application()
     app.router.add_get("/api/v1/namespaces/{namespace}/pods/{pod}/exec", serve_command)
     app.router.add_get("/api/v1/namespaces/{namespace}/pods", list_pods)
+    app.router.add_get("/apis/torchrun.ai/v1alpha1/namespaces/{namespace}/torchrunjobs/{name}", get_job)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -129,13 +136,44 @@ async def test_command_that_is_missing_is_a_cluster_error(job: Job) -> None:
 
 async def test_worker_that_does_not_run_is_told_of(job: Job) -> None:
     handle = JobHandle.of(job)
-    with pytest.raises(NotFound, match="no worker 3"):
+    with pytest.raises(NotFound, match=r"no worker 3 of .* runs: it is Failed"):
         await handle.run(["true"], node=3)
-    with pytest.raises(NotFound, match="no worker 3"):
+    with pytest.raises(NotFound, match=r"no worker 3 of .* runs: it is Failed"):
         await handle.download("/a", node=3)
+    with pytest.raises(UsageError, match="there is no worker -1"):
+        await handle.run(["true"], node=-1)
+    with pytest.raises(UsageError, match="there is no rank -2"):
+        await handle.run(["true"], rank=-2)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("hostname", "'hostname' is no list of words"),
+        ([], "the command is empty"),
+        ([""], "the command is empty"),
+        (["echo", "a\0b"], "cannot be sent as a word of a command"),
+        (["echo", "\udc80"], "cannot be sent as a word of a command"),
+    ],
+)
+async def test_what_is_no_command_is_refused_here(argv: Sequence[str], said: str, job: Job) -> None:
+    with pytest.raises(UsageError, match=said):
+        await JobHandle.of(job).run(argv)
+
+
+async def test_command_that_runs_too_long_is_left_alone(job: Job) -> None:
+    with pytest.raises(TimedOut, match=r"cat in .* runs for more than 0\.5 s"):
+        await JobHandle.of(job).run(["cat"], timeout_s=0.5)
 
 
 # Files.
+
+
+async def test_what_cannot_be_sent_is_an_error_of_who_sends(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    os.mkfifo(tmp_path / "here" / "pipe")
+    with pytest.raises(UsageError, match="'pipe' is a device, a socket or a pipe"):
+        await JobHandle.of(job).upload(tmp_path / "here", "/there")
 
 
 async def test_handle_copies_there_and_back(job: Job, tmp_path: Path) -> None:
@@ -212,7 +250,7 @@ def test_the_worker_of_the_newest_attempt_is_picked() -> None:
 
 
 def test_a_rank_that_is_not_known_asks_for_the_node() -> None:
-    with pytest.raises(UsageError, match="--node"):
+    with pytest.raises(UsageError, match="Name the worker by its node"):
         pick([made(0, node_rank=None)], rank=1)
     with pytest.raises(UsageError, match="exclude"):
         pick([made(0)], rank=1, node=1)
