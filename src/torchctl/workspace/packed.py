@@ -166,7 +166,8 @@ class Packing:
                 if stopped.is_set():
                     return
                 at = _write(self._file, piece, at)
-            start_flush(self._file, begin, at - begin)
+            if at - begin > SMALL:
+                start_flush(self._file, begin, at - begin)
 
 
 class _Pace:
