@@ -75,6 +75,6 @@ def pick(workers: Iterable[Worker], *, rank: int | None = None, node: int | None
     if any(each.node_rank is None or each.ranks is None for each in running):
         raise UsageError(
             f"the pod of rank {rank} is not known, because torchrun places the ranks of this job while it runs",
-            "Name the worker by its node.",
+            "Name the worker by its node (--node).",
         )
     return next((each for each in running if each.runs(rank)), None)

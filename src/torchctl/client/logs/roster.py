@@ -119,7 +119,7 @@ class Roster:
         if any(each.node_rank is None or each.ranks is None for each in there):
             raise UsageError(
                 f"the pod of rank {rank} is not known, because torchrun places the ranks of this job while it runs",
-                "Name the worker by its node.",
+                "Name the worker by its node (--node).",
             )
         # Its pod may come later; a rank beyond the last one never does.
         ranks = ranks_in(there)
