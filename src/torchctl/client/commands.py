@@ -42,7 +42,7 @@ async def run(
 ) -> Done:
     """Runs a command where a rank runs, or on a worker; without either on the first one.
 
-    RBAC: list on pods, get and create on pods/exec.
+    RBAC: list on pods, get and create on pods/exec; get on torchrunjobs to say why a worker does not run.
 
     Args:
         argv: The command and its arguments; no shell reads them.
